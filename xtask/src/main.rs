@@ -39,6 +39,7 @@ mod flakes;
 mod go_peers;
 mod hazards;
 mod holder_deaths;
+mod http;
 mod instructions;
 mod interop;
 mod java;

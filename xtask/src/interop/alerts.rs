@@ -3,8 +3,6 @@
 //! which a lock is held, a queue ages and, in the end, nothing answers; and one that reads three
 //! servers, of which one is cut off and lags.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +12,7 @@ use serde_json::Value;
 
 use super::PartEnd;
 use crate::process::{OwnedChild, build_baton, succeed, work_dir};
-use crate::{Result, root};
+use crate::{Result, http, root};
 
 /// Time that an alert may take to fire or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -272,15 +270,8 @@ fn firing(prometheus: &str) -> Vec<Value> {
     firing.map(|alert| alert["labels"].clone()).collect()
 }
 
-/// Returns the answer of an HTTP server on this machine, head and body.
 fn get(address: &str, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    // HTTP/1.0: the answer has an end, and comes in one piece.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    http::get(address, path, "", Duration::from_secs(5))
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {

@@ -2,8 +2,8 @@
 //! an error if a session is lost or a client that never reads is not closed; times are only shown.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use super::{AT_ONCE, Args, Client, Clients, SESSION, WATCHED};
 use super::{come_back, create, foreground, memory, new_node, ping_until, set};
 use crate::process::{Server, build_baton, succeed, work_dir};
 use crate::table::{latencies, markdown};
-use crate::{Result, machine};
+use crate::{Result, http, machine};
 
 /// Identity that may ask for a snapshot: `super` with the password `admin`.
 const SUPERUSER: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
@@ -26,6 +26,9 @@ const SUPERUSER: &str = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
 const SILENT_BYTES: f64 = (32 << 20) as f64;
 /// Time for which the disk is full: longer than the sessions' timeout.
 const FULL_FOR: Duration = SESSION.saturating_add(Duration::from_secs(5));
+
+/// Time that a snapshot may take.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server with many sessions and znodes, and a client that works.
 struct Stage {
@@ -243,15 +246,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let mut stage = Stage::start(&baton, dir.path(), args.sessions, args.nodes)?;
     row("before a snapshot", stage.undisturbed(args.seconds)?);
-    let http = stage.http;
+    let address = stage.http;
     let (took, during) = stage.beside(10, |_, _| {
         let begun = Instant::now();
         let path = "/commands/snapshot?streaming=false";
-        let head = "Host: localhost\r\nAuthorization: digest super:admin";
-        let mut stream = TcpStream::connect(http)?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n{head}\r\n\r\n").as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        let who = "Authorization: digest super:admin\r\n";
+        let answer = http::get(address, path, who, SNAPSHOT_TIMEOUT)?;
         answer
             .contains(" 200 OK")
             .then(|| begun.elapsed())

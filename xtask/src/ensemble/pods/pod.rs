@@ -1,8 +1,7 @@
 //! A pod of the chart as a process: its disk, its address, and what the controller does to it.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +13,7 @@ use tokio::time::sleep;
 use super::chart::{ADMIN_FOLDER, Chart, SETTINGS_FILE, TLS_FOLDER};
 use crate::ensemble::load::PATIENCE;
 use crate::process::OwnedChild;
-use crate::{Result, command};
+use crate::{Result, command, http};
 
 /// The chart's `terminationGracePeriodSeconds`.
 const GRACE: Duration = Duration::from_secs(30);
@@ -113,7 +112,7 @@ impl Cluster {
             .chain(own)
             .collect();
         // In place: it is mounted over the system's.
-        Ok(File::create(self.hosts())?.write_all(text.as_bytes())?)
+        Ok(fs::write(self.hosts(), text)?)
     }
 
     fn next_address(&mut self) -> Ipv4Addr {
@@ -268,16 +267,8 @@ impl Pod {
 
     /// The answer to the readiness probe.
     fn readiness(&self) -> String {
-        let ask = || -> Result<String> {
-            let address = SocketAddrV4::new(self.address, HTTP_PORT);
-            let mut stream = TcpStream::connect(address)?;
-            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-            let head = format!("Host: {address}\r\nConnection: close\r\n\r\n");
-            stream.write_all(format!("GET /readyz HTTP/1.1\r\n{head}").as_bytes())?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
-        };
-        ask().unwrap_or_else(|error| error.to_string())
+        let address = SocketAddrV4::new(self.address, HTTP_PORT);
+        let answer = http::get(address, "/readyz", "", Duration::from_secs(2));
+        answer.unwrap_or_else(|error| error.to_string())
     }
 }
