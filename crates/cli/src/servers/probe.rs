@@ -292,15 +292,20 @@ pub(crate) async fn answer(
     word: &str,
     most: u64,
 ) -> std::io::Result<String> {
-    stream.write_all(word.as_bytes()).await?;
-    stream.flush().await?;
     let mut answer = Vec::new();
-    match stream.take(most).read_to_end(&mut answer).await {
+    let asking = async {
+        stream.write_all(word.as_bytes()).await?;
+        stream.flush().await?;
+        stream.take(most).read_to_end(&mut answer).await
+    };
+    let asked = asking.await.map_err(|error| (error.kind(), error));
+    match asked {
         // A server may close a connection with TLS without TLS's own end.
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof && !answer.is_empty() => {}
-        read => {
-            read?;
-        }
+        Err((ErrorKind::UnexpectedEof, _)) if !answer.is_empty() => {}
+        // A member that starts closes it without reading the word.
+        Err((ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, _)) if answer.is_empty() => {}
+        Err((_, error)) => return Err(error),
+        Ok(_) => {}
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
@@ -371,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_waits_is_silent_with_tls_as_without() {
+    async fn a_member_that_starts_is_silent_with_tls_as_without() {
         let folder = tempfile::tempdir().unwrap();
         let authority = folder.path().join("ca.pem");
         let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -386,6 +391,17 @@ mod tests {
             let probed = probe_over(stream, &address, tls, Duration::ZERO).await;
             assert_eq!(probed, Probe::Silent, "{}", tls.is_some());
         }
+        // A member that starts closes them.
+        port.set_nonblocking(true).unwrap();
+        let port = tokio::net::TcpListener::from_std(port).unwrap();
+        let closing = tokio::spawn(async move { while port.accept().await.is_ok() {} });
+        for _time in 0..50 {
+            for tls in [None, Some(&tls)] {
+                let probed = probe(&address, tls).await;
+                assert_eq!(probed, Probe::Silent, "{}", tls.is_some());
+            }
+        }
+        closing.abort();
     }
 
     #[test]

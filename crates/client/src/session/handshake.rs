@@ -106,7 +106,7 @@ fn invalid(why: &dyn fmt::Display) -> io::Error {
 fn closed_unanswered() -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
-        "the server closed the connection instead of answering the handshake; its log says why (a server may accept only TLS: tls://)",
+        "the server closed the connection instead of answering the handshake: it is starting, or accepts only TLS (tls://); its log says which",
     )
 }
 
@@ -150,7 +150,10 @@ pub(crate) async fn handshake(
             Some(_) => refusal_of_tls(&mut stream).await,
             None => None,
         };
-        return Err(said.unwrap_or(error));
+        return Err(said.unwrap_or_else(|| match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => closed_unanswered(),
+            _ => error,
+        }));
     }
     let mut incoming = BytesMut::with_capacity(4096);
     let answer = next_frame(&mut stream, &mut incoming).await;

@@ -203,8 +203,7 @@ async fn answers(name: String, reach: Option<ServerAccess>, words: Arc<[String]>
                 continue;
             }
             Ok(_) => {
-                let why =
-                    "it closed the connection without an answer: its port may accept only TLS";
+                let why = "it closed the connection without an answer: it is starting, or its port accepts only TLS";
                 failure = Some(why.to_owned());
             }
             Err(why) => failure = Some(why),
