@@ -22,7 +22,7 @@
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
 //! | `figure` | measured series, kept and drawn |
-//! | `files`, `table`, `machine`, `executables`, `command` | what the tasks share |
+//! | `files`, `table`, `machine`, `executables`, `command`, `http` | what the tasks share |
 
 mod agent_soak;
 mod bench;

@@ -7,6 +7,7 @@ mod privacy;
 
 use std::any::Any;
 use std::fmt;
+use std::fs::File;
 use std::io;
 
 pub use dir::DirStorage;
@@ -57,6 +58,15 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// # Errors
     /// Whatever the system says.
     fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Removes a file like [`remove`](Storage::remove), and returns it open where its bytes stay
+    /// until it is closed, so that the caller may free them in parts.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn remove_open(&self, name: &str) -> io::Result<Option<File>> {
+        self.remove(name).map(|()| None)
+    }
 
     /// Makes created, renamed and removed names durable.
     ///

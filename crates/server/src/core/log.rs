@@ -35,6 +35,8 @@ const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
 const END_MARK_PAUSE: Duration = Duration::from_millis(500);
 /// Jobs that are done together, at most.
 const MOST_JOBS: usize = 1024;
+/// Pause between two parts of a removed file that are freed: 200 MB a second.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of entries that share one sync. The last job may exceed them.
 const SYNC_BYTES: usize = 1 << 20;
 
@@ -482,9 +484,16 @@ impl LogWriter {
     fn snapshot_saved(&mut self, saved: &SnapshotInfo) {
         let kept = |error: WalError| tracing::warn!(%error, "old segments of the log stay");
         match self.wal.outdated() {
-            Ok(outdated) => self.remover.run(Box::new(move || {
-                outdated.remove().unwrap_or_else(kept);
-            })),
+            Ok(outdated) => {
+                let stops = Arc::clone(&self.stops);
+                let pause = move || {
+                    std::thread::sleep(REMOVAL_PAUSE);
+                    !stops.load(Relaxed)
+                };
+                self.remover.run(Box::new(move || {
+                    outdated.remove_in_parts(pause).unwrap_or_else(kept);
+                }));
+            }
             Err(error) => kept(error),
         }
         if let Err(error) = self.wal.mark_snapshot(saved) {

@@ -123,6 +123,14 @@ impl Storage for DirStorage {
         fs::remove_file(self.path.join(name))
     }
 
+    fn remove_open(&self, name: &str) -> io::Result<Option<File>> {
+        let file = OpenOptions::new().write(true).open(self.path.join(name));
+        self.remove(name)?;
+        // Bytes that have another name are not ours to free.
+        let has_no_name = |file: &File| file.metadata().is_ok_and(|it| it.nlink() == 0);
+        Ok(file.ok().filter(has_no_name))
+    }
+
     fn sync_dir(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
