@@ -106,7 +106,7 @@ fn invalid(why: &dyn fmt::Display) -> io::Error {
 fn closed_unanswered() -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
-        "the server closed the connection instead of answering the handshake: it is starting, or accepts only TLS (tls://); its log says which",
+        "the server closed the connection instead of answering the handshake; it may be starting, have no leader, be full or accept only TLS (tls://): see its log",
     )
 }
 
