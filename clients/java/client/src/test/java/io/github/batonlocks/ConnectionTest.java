@@ -103,7 +103,7 @@ public final class ConnectionTest {
             Check.fails(NotAcquired.class, () -> agent.lock("/a").acquire());
         }
         connections(scripted, 1);
-        Check.equal(urls.subList(0, 3), List.of("/v1/lock/a", ScriptedAgent.END, "/v1/lock/a"));
+        Check.equal(List.copyOf(urls).subList(0, 3), List.of("/v1/lock/a", ScriptedAgent.END, "/v1/lock/a"));
     }
 
     public static void anAgentOfTheVersionBeforeIsNamedAsSuch() throws Exception {
