@@ -93,7 +93,8 @@ impl fmt::Debug for Server {
 
 impl Server {
     /// Starts a server on the calling tokio runtime: opens the data, recovers, then listens. HTTP
-    /// answers from the beginning: that the process lives, and what it is doing.
+    /// answers from the beginning: that the process lives, and what it is doing. A member of an
+    /// ensemble closes clients' connections meanwhile, so that they try another server.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running. Cancelling leaves nothing running either.

@@ -40,7 +40,7 @@ pub async fn four_letter_word(server: SocketAddr, word: &str) -> io::Result<Stri
 /// The number of watches that a server holds, from `wchs`. ZooKeeper counts data watches only.
 ///
 /// # Errors
-/// As [`four_letter_word`], or an answer that is not that of `wchs`.
+/// Those of [`four_letter_word`], or an answer that is not that of `wchs`.
 pub async fn watch_count(server: SocketAddr) -> io::Result<u64> {
     let answer = four_letter_word(server, "wchs").await?;
     answer
@@ -57,7 +57,7 @@ pub async fn watch_count(server: SocketAddr) -> io::Result<u64> {
 /// One value of `srvr`, such as `Mode` or `Zxid`; `None` if the server does not report it.
 ///
 /// # Errors
-/// As [`four_letter_word`].
+/// Those of [`four_letter_word`].
 pub async fn srvr(server: SocketAddr, key: &str) -> io::Result<Option<String>> {
     let answer = four_letter_word(server, "srvr").await?;
     let value = |line: &str| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim().to_owned());
@@ -68,7 +68,7 @@ pub async fn srvr(server: SocketAddr, key: &str) -> io::Result<Option<String>> {
 /// number.
 ///
 /// # Errors
-/// As [`four_letter_word`].
+/// Those of [`four_letter_word`].
 pub async fn metric(server: SocketAddr, name: &str) -> io::Result<Option<u64>> {
     let answer = four_letter_word(server, "mntr").await?;
     let value = |line: &str| {
@@ -105,7 +105,7 @@ pub async fn children(server: SocketAddr, parent: &str) -> Result<Vec<Znode>, Ra
 /// of its own.
 ///
 /// # Errors
-/// As [`children`].
+/// Those of [`children`].
 pub async fn tree(server: SocketAddr, top: &str) -> Result<Vec<Znode>, RawError> {
     let mut client = RawClient::connect(server, SESSION).await?;
     let mut found = Vec::new();
@@ -125,7 +125,7 @@ pub async fn tree(server: SocketAddr, top: &str) -> Result<Vec<Znode>, RawError>
 /// cancelled acquire has left behind. Persistent children count as orphans too.
 ///
 /// # Errors
-/// As [`children`].
+/// Those of [`children`].
 pub async fn orphans(
     server: SocketAddr,
     parent: &str,

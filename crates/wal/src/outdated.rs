@@ -2,13 +2,13 @@
 //! oldest segment goes first, each durably, so that there is never a gap.
 
 use std::fs::File;
-use std::io;
 use std::sync::Arc;
 
 use crate::error::WalError;
 use crate::file_names::segment_name;
 use crate::recover;
 use crate::storage::Storage;
+use crate::whole_file;
 
 /// Bytes that are freed at once. Where ext4 discards what it frees, a segment in one piece kept
 /// every sync waiting for 80 to 180 ms; parts of this size with 5 ms between them did not.
@@ -55,13 +55,8 @@ impl Outdated {
     /// A file may be gone: a removal that was begun later, where the disk is full, comes before one
     /// that waits for another thread.
     fn remove_file(&self, name: &str, pause: &dyn Fn() -> bool) -> Result<(), WalError> {
-        let removed = match self.storage.remove_open(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Ok(file) => self.storage.sync_dir().map(|()| file),
-            Err(error) => Err(error),
-        };
-        let file =
-            removed.map_err(|error| WalError::io("remove", self.storage.location(name), error))?;
+        let file = whole_file::remove_open_durably(self.storage.as_ref(), name)
+            .map_err(|error| WalError::io("remove", self.storage.location(name), error))?;
         if let Some(file) = file {
             free(&file, pause);
         }

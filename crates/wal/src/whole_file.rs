@@ -1,5 +1,6 @@
 //! Files that are written and read as a whole: under another name until they are durable.
 
+use std::fs::File;
 use std::io;
 
 use bytes::Bytes;
@@ -62,9 +63,14 @@ pub(crate) fn read_beginning(
 /// Removes a file that may be there, durably: a crash that undid the removal of an unfinished one
 /// and kept a rename behind it would put the old bytes in the place of the new ones.
 pub(crate) fn remove_durably(storage: &dyn Storage, name: &str) -> io::Result<()> {
-    match storage.remove(name) {
-        Ok(()) => storage.sync_dir(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+    remove_open_durably(storage, name).map(drop)
+}
+
+/// Removes it likewise, and returns the file where closing it frees its bytes.
+pub(crate) fn remove_open_durably(storage: &dyn Storage, name: &str) -> io::Result<Option<File>> {
+    match storage.remove_open(name) {
+        Ok(file) => storage.sync_dir().map(|()| file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }

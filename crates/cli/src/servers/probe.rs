@@ -298,14 +298,17 @@ pub(crate) async fn answer(
         stream.flush().await?;
         stream.take(most).read_to_end(&mut answer).await
     };
-    let asked = asking.await.map_err(|error| (error.kind(), error));
-    match asked {
-        // A server may close a connection with TLS without TLS's own end.
-        Err((ErrorKind::UnexpectedEof, _)) if !answer.is_empty() => {}
-        // A member that starts closes it without reading the word.
-        Err((ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, _)) if answer.is_empty() => {}
-        Err((_, error)) => return Err(error),
-        Ok(_) => {}
+    if let Err(error) = asking.await {
+        let is_end = match error.kind() {
+            // A server may close a connection with TLS without TLS's own end.
+            ErrorKind::UnexpectedEof => !answer.is_empty(),
+            // A member that starts closes it without reading the word.
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => answer.is_empty(),
+            _ => false,
+        };
+        if !is_end {
+            return Err(error);
+        }
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

@@ -1,11 +1,10 @@
 //! The local server: started once, by the first command that needs it; of one folder only; gone
 //! when nobody uses it.
 
-use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::common::{CommandHome, RunningCommand, processes, runs, signal, until};
+use crate::common::{CommandHome, RunningCommand, processes, runs, signal, until, word};
 
 #[test]
 fn the_first_command_starts_a_server_and_says_so_once() {
@@ -137,15 +136,6 @@ fn kill_9_of_the_server_loses_nothing_that_was_acknowledged() {
         }
     }
     assert_eq!(home.run(&["queue", "ls", "/q"]).out.lines().count(), 15);
-}
-
-/// Answer of the server at this address to a four-letter word.
-fn word(addr: &str, word: &str) -> String {
-    let mut said = String::new();
-    let mut stream = std::net::TcpStream::connect(addr).unwrap();
-    stream.write_all(word.as_bytes()).unwrap();
-    stream.read_to_string(&mut said).unwrap();
-    said
 }
 
 #[test]

@@ -206,13 +206,9 @@ fn lasting_holder(
 }
 
 /// Sessions that the server has ended because it heard nothing of them.
-async fn expired(server: &TestServer) -> Option<String> {
-    let report = inspect::four_letter_word(server.addr(), "mntr").await;
-    let report = report.unwrap();
-    let line = report
-        .lines()
-        .find(|line| line.contains("stale_sessions_expired"));
-    line.and_then(|line| Some(line.split_whitespace().last()?.to_owned()))
+async fn expired(server: &TestServer) -> Option<u64> {
+    let expired = inspect::metric(server.addr(), "stale_sessions_expired");
+    expired.await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,7 +222,7 @@ async fn after_kill_9_of_the_holder_its_session_is_closed_and_not_before_the_com
     let next = ended(next).await;
     assert_eq!(next.out, "alone\n", "{next:?}");
     assert!(!runs(worker));
-    assert_eq!(expired(&server).await.as_deref(), Some("0"));
+    assert_eq!(expired(&server).await, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,7 +242,7 @@ async fn a_guardian_that_ends_a_session_leaves_no_release_marker_so_a_lock_delay
     gone.await.unwrap();
     // Had there been a marker, its event would have come before.
     assert!(released.try_event().is_none());
-    assert_eq!(expired(&server).await.as_deref(), Some("0"));
+    assert_eq!(expired(&server).await, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,9 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use baton_testkit::inspect;
-
-use crate::common::{CommandHome, RunningCommand, until};
+use crate::common::{CommandHome, RunningCommand, until, word};
 
 /// Time for which a verb tries to connect at its start. One that treated an outage alike would end
 /// so long after its session.
@@ -65,9 +63,7 @@ impl Served {
 
     /// Number of connections that have a watch.
     fn watching_connections(&self) -> usize {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let asking = inspect::four_letter_word(self.addr, "wchs");
-        let answer = runtime.block_on(asking).unwrap();
+        let answer = word(&self.addr.to_string(), "wchs");
         answer.split(' ').next().unwrap().parse().unwrap()
     }
 }

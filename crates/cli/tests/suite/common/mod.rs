@@ -3,7 +3,8 @@
 
 pub mod terminal;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -298,6 +299,15 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Answer of the server at this address to a four-letter word.
+pub fn word(addr: &str, word: &str) -> String {
+    let mut said = String::new();
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(word.as_bytes()).unwrap();
+    stream.read_to_string(&mut said).unwrap();
+    said
 }
 
 /// Whether a process runs (a zombie does not).
